@@ -11,6 +11,7 @@ from typing import Any
 
 from chaos_journal import History
 
+_USUAL, _MOST_MESSAGES = ("Unavailable", "Overloaded", "NotFound"), 5
 FINDINGS = ("lost", "doubled", "torn", "wrong", "erased_back", "crashed")
 
 
@@ -30,6 +31,8 @@ class Report:
     acknowledged: Counter[str] = field(default_factory=Counter)
     in_doubt: Counter[str] = field(default_factory=Counter)
     errors: Counter[str] = field(default_factory=Counter)
+    unusual: dict[str, list[str]] = field(default_factory=dict)
+    """A few messages of errors that are not the usual answer to a fault."""
     reads: int = 0
     checks_by: Counter[str] = field(default_factory=Counter)
     found: dict[str, list[str]] = field(default_factory=lambda: {kind: [] for kind in FINDINGS})
@@ -49,6 +52,10 @@ class Report:
                     self.acknowledged[act.kind + (" over HTTP" if answer.get("remote") else "")] += 1
             self.failpoints.update(history.failpoints)
             self.errors.update(error["error"] for error in history.errors)
+            for error in history.errors:
+                if error["error"] not in _USUAL:
+                    self.unusual.setdefault(error["error"], []).append(error["message"])
+                    del self.unusual[error["error"]][_MOST_MESSAGES:]
             self.other_faults.update(f"storage call {how}" for how in history.faults)
             self.reads += history.reads
 

@@ -20,6 +20,7 @@ import pytest
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
+from crannog.delta import log as log_module
 from crannog.delta.checkpoints import is_readable
 from crannog.embedded import EmbeddedLake as Lake
 from crannog.embedded import EmbeddedTable as Table
@@ -377,6 +378,21 @@ def test_a_checkpoint_on_a_full_disk(lakes: Lakes, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(DeltaTable, "create_checkpoint", full)
     with pytest.raises(Unavailable, match="No space left on device"):
         log.checkpoint()
+
+
+def test_a_checkpoint_that_is_deleted_while_the_log_is_opened(lakes: Lakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An erase deletes the checkpoints that show its rows; a reader may have read the pointer to one just before."""
+    lakes().create_table(NAME, SCHEMA).append([row(1)])
+    left = ["Kernel error: Object at location … 5.checkpoint.parquet not found"]
+
+    def opened_late(*arguments: Any, **options: Any) -> DeltaTable:
+        if left:
+            raise DeltaError(left.pop())
+        return DeltaTable(*arguments, **options)
+
+    monkeypatch.setattr(log_module, "DeltaTable", opened_late)
+    assert ids_of(lakes().table(NAME)) == [1]
+    assert not left
 
 
 # --- a full backlog ---------------------------------------------------------------------------------------------------

@@ -219,15 +219,17 @@ class DeltaLog:
             raise self._diagnosed(error) from error
 
     def _open_table(self, version: int | None = None) -> DeltaTable:
-        """Open the table, removing damaged checkpoints that are not needed."""
+        """Open the table, removing damaged checkpoints that are not needed.
+
+        Tries twice: an erase may delete a checkpoint between the pointer to it and its content.
+        """
         options = dict(self._storage.options) or None
         try:
             return DeltaTable(self._uri, version=version, storage_options=options)
         except TableNotFoundError:
             raise
         except (DeltaError, OSError, ValueError):
-            if not remove_damaged(self._storage, f"{self.folder}/{LOG}"):
-                raise
+            remove_damaged(self._storage, f"{self.folder}/{LOG}")
             return DeltaTable(self._uri, version=version, storage_options=options)
 
     def _update(self) -> None:

@@ -65,7 +65,7 @@ def events_of(seed: str, kills: int, *, every: int, kinds: list[str]) -> list[Ev
         server: dict[str, Any] = {"seed": f"{seed}/server/{at_kill}"}
         trouble = chance.random()
         if trouble < 0.3:
-            server.update(failpoint=chance.choice(failpoints.ALL), hit=chance.randint(1, 20))
+            server.update(failpoint=chance.choice(failpoints.ALL), hit=chance.randint(1, 6))
         elif trouble < 0.5:
             server["storage"] = _STORAGE_FAULTS
         elif trouble < 0.65:

@@ -223,3 +223,10 @@ def suppressed(url: str, path: str, document: dict[str, Any]) -> None:
     """Send a request whose answer does not matter."""
     with suppress(httpx.HTTPError):
         httpx.post(f"{url}{path}", json=document, timeout=10)
+
+
+def test_a_file_with_too_many_columns_is_refused_at_its_first_line(app: App) -> None:
+    body = b",".join(b"n%d" % number for number in range(20_001)) + b"\n"
+    answer, late = app.ask("POST", "/api/v1/tables/a.b.loaded/load?create=true&file=f.csv", content=body)
+    assert "20,000 is the most" in error(answer, 400, "bad_request")
+    assert late < 0.5

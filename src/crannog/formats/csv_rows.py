@@ -35,6 +35,7 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 BLOCK_BYTES = 1024**2  # Arrow reads some thirty blocks ahead
 _LARGEST_BLOCK = 1 << 30
 _HEADER_RECORD = 1
+_MOST_COLUMNS = 20_000
 
 
 def parse_csv_rows(data: bytes, schema: pa.Schema, source_name: str) -> pa.Table | list[Any]:
@@ -169,6 +170,10 @@ class CsvFile:
                     data.check()
                     if not self._grow(error):
                         raise self._error(error, data) from None
+        if len(names) > _MOST_COLUMNS:
+            raise CallerError(
+                f"{self.source.name} names {len(names):,} columns in its first line; {_MOST_COLUMNS:,} is the most"
+            )
         twice = first_repeated(names)
         if twice is not None:
             raise CallerError(

@@ -32,8 +32,8 @@ def add_days(lake: EmbeddedLake, name: str, last: int, *, first: int = 1) -> Non
     """Append the spans of the first day again as the days from `first` to `last`, and fold each; the first day is 0."""
     table = lake.table(name)
     columns = ", ".join(f"`{each['name']}`" for each in table.describe()["columns"] if not each["name"].startswith("_"))
-    day = f"(SELECT min(partition_date) FROM {name})"
-    spans = lake.sql(f"SELECT {columns} FROM {name} WHERE partition_date = {day}", max_rows=5_000_000).to_arrow()
+    first_day = f"(SELECT min(partition_date) FROM {name})"
+    spans = lake.sql(f"SELECT {columns} FROM {name} WHERE partition_date = {first_day}", max_rows=5_000_000).to_arrow()
     with duckdb.connect() as files:
         files.execute("SET TimeZone = 'UTC'")
         files.register("spans", spans)

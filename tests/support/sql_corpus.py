@@ -21,6 +21,13 @@ SERVED: dict[str, list[str]] = {
         "select id, match_attr(s, 'a', 'b') as m, match_attr('|k=v|', x, y) as n from eq.s.v",
         "select match_attr('|a\\\\p=b|c=d|', 'a|', 'b') as bar, match_attr('|c=d|', 'c', 'd') as plain, match_attr(cast(null as string), 'c', 'd') as nothing",
     ],
+    "bytes": [
+        columns(
+            V,
+            "hex(x), hex(s), hex(bin), hex(a), hex(i64), hex(i8), unhex(hex(x)), unhex('0aFF'), unhex(''), X'0aff', x'', bin = X'00ff', bin = unhex('00ff'), bin in (X'00ff', X''), bin < X'80', hex(unhex('7A')) as h, coalesce(bin, X'00') as c, unhex(cast(null as string)) as nothing",
+        ),
+        "select id from eq.s.v where bin = unhex('00ff') or hex(bin) = '00FF' order by id",
+    ],
     "types": [
         "select * from eq.s.v",
         columns(
@@ -416,6 +423,7 @@ LOCAL_ONLY = [
 ]
 
 STOPPED = [
+    "select unhex(c) as b from values ('zz'), ('ABC') as v(c)",
     "select id, i32 % -1 as r, i64 % -1 as r2 from eq.s.v",
     "select id, floor(f64) from eq.s.v",
     "select id, m * q from eq.s.v",

@@ -112,6 +112,13 @@ class Expressions(Windows, Subqueries):
         kind, value = number
         return constant(value, kind, _shown_double(value) if isinstance(value, float) else f"{value}")
 
+    def on_hexstring(self, node: exp.HexString) -> Typed:
+        digits = str(self._take(node, "this") or "")
+        try:
+            return constant(bytes.fromhex(digits), pa.binary(), f"X'{digits.upper()}'")
+        except ValueError:
+            raise NoRule(f"the bytes X'{digits[:60]}'") from None
+
     def on_boolean(self, node: exp.Boolean) -> Typed:
         value = bool(self._take(node, "this"))
         return constant(value, pa.bool_(), str(value).lower())

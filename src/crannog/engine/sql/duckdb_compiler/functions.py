@@ -323,6 +323,19 @@ def _sign(name: str, terms: list[Typed]) -> Typed:
     return Typed(f"CAST(sign({term.sql}) AS DOUBLE)", pa.float64(), called(name.replace("signum", "SIGNUM"), terms))
 
 
+def _hex(name: str, terms: list[Typed]) -> Typed:
+    term = _one(name, terms, lambda kind: kind in (TEXT, pa.binary()) or is_integral(kind))
+    return Typed(f"hex({widened(term, LONG).sql if is_integral(term.type) else term.sql})", TEXT)
+
+
+def _unhex(name: str, terms: list[Typed]) -> Typed:
+    # Spark returns null for what is not hexadecimal: DuckDB fails, and Spark takes the statement.
+    term = _one(name, terms, lambda kind: kind == TEXT)
+    return Typed(
+        checked(f"{term.sql} IS NULL OR strlen({term.sql}) % 2 = 0", f"unhex({term.sql})", "half a byte"), pa.binary()
+    )
+
+
 def _own(name: str, terms: list[Typed]) -> Typed:
     _arguments(name, terms, *[TEXT] * (len(PIECES[name]) - 1))
     return Typed(own_call(name, [term.sql for term in terms]), BOOL, None)
@@ -364,6 +377,7 @@ RULES: dict[str, Rule] = {
     "float": _cast_to(pa.float32()),
     "floor": _to_whole,
     "greatest": _extreme,
+    "hex": _hex,
     "hour": _part("hour({0})", of_instant=True),
     "ifnull": _coalesce,
     "instr": _instr,
@@ -416,6 +430,7 @@ RULES: dict[str, Rule] = {
     "trim": _plain("trim({0}, ' ')", TEXT, TEXT),
     "trunc": _trunc,
     "ucase": _UPPER,
+    "unhex": _unhex,
     "unix_micros": _plain("CAST(epoch_us({0}) AS BIGINT)", LONG, INSTANT),
     "unix_millis": _plain(_UNIX.format(1_000), LONG, INSTANT),
     "unix_seconds": _plain(_UNIX.format(1_000_000), LONG, INSTANT),

@@ -96,6 +96,8 @@ def _constant_sql(value: Any, kind: pa.DataType) -> str:
         return "'" + str(value).replace("'", "''") + "'"
     if kind == pa.bool_():
         return "true" if value else "false"
+    if kind == pa.binary():
+        return f"from_hex('{value.hex()}')"
     if pa.types.is_floating(kind):
         text = "'nan'" if math.isnan(value) else f"'{value!r}'"
         return f"CAST({text} AS {duck_type(kind)})"

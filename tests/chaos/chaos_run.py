@@ -35,7 +35,8 @@ from chaos_server import Server, is_running
 
 READER = "reader"
 _CHECK_TIMEOUT_S = 240.0
-_JAVA_ENDS_WITHIN_S = 120.0
+_BEGINS_WITHIN_S = 8.0
+_JAVA_ENDS_WITHIN_S = 240.0  # on a machine that has much else to do
 _UNAVAILABLE = 5  # the exit code of a command whose storage failed
 
 
@@ -45,8 +46,10 @@ class Life:
 
     pid: int
     plan: dict[str, Any]
+    journal_bytes: int
     kill_at: float
     stop_at: float | None
+    has_begun: bool = False
     continue_at: float | None = None
 
 
@@ -151,7 +154,7 @@ class Run:
         self.report.other_faults["wrong clock"] += "clock" in plan
         pid = forked(lambda: Client(plan).run(), self.work / f"{client}.log")
         stop_at = now + plan["stop_after_s"] if "stop_after_s" in plan else None
-        return Life(pid, plan, now + plan["kill_after_s"] * self.options.patience, stop_at)
+        return Life(pid, plan, self.journal_bytes(client), now + _BEGINS_WITHIN_S, stop_at)
 
     def look_after(self, client: str, life: Life, now: float) -> None:
         ended, status = os.waitpid(life.pid, os.WNOHANG | os.WUNTRACED)
@@ -171,6 +174,9 @@ class Run:
             os.kill(life.pid, signal.SIGSTOP)
         elif life.continue_at is None and now >= life.kill_at:
             os.kill(life.pid, signal.SIGKILL)
+        elif not life.has_begun and self.journal_bytes(client) > life.journal_bytes:
+            # The time until the kill counts from the first act: on a slow machine a client takes long to start.
+            life.has_begun, life.kill_at = True, now + life.plan["kill_after_s"] * self.options.patience
 
     def ended(self, client: str, life: Life, status: int) -> None:
         del self.lives[client]
@@ -227,6 +233,8 @@ class Run:
                 del self.java[pid]
             elif time.monotonic() - since > _JAVA_ENDS_WITHIN_S:
                 del self.java[pid]
+                os.kill(pid, signal.SIGQUIT)  # it writes what its threads do to the log of the server
+                time.sleep(2)
                 os.kill(pid, signal.SIGKILL)
                 self.found("crashed", f"the Java process {pid} outlived its server by {_JAVA_ENDS_WITHIN_S} s")
 
@@ -313,6 +321,10 @@ class Run:
         while self.java:
             self.look_for_java()
             time.sleep(0.05)
+
+    def journal_bytes(self, client: str) -> int:
+        path = self.journal(client)
+        return path.stat().st_size if path.exists() else 0
 
     def journal(self, name: str) -> Path:
         return self.work / f"{name}.journal"

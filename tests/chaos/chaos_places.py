@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from chaos_client import die_with_parent
+
 _DISK_BYTES = 1024**3
 _BUCKET = "chaos"
 _REGION = "eu-west-1"
@@ -94,7 +96,7 @@ def bucket(work: Path) -> Iterator[Place]:
     _made(work)
     with open(work / "moto.log", "wb") as log:
         command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=work)
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=work, preexec_fn=die_with_parent)
     address = f"http://127.0.0.1:{port}"
     os.environ.update(
         AWS_ACCESS_KEY_ID="chaos",

@@ -90,6 +90,10 @@ class _State:
         yield _gauge("crannog_connections", "Connections to all ports.", service.connections.count)
         yield _counter("crannog_connections_refused", "Connections beyond a limit.", service.connections.refused)
         yield _gauge("crannog_bodies_held_bytes", "Bytes held for request bodies.", service.bodies.held)
+        abandoned = service.lake.operations.queries.running.abandoned + spark_abandoned(service)
+        yield _gauge(
+            "crannog_queries_abandoned", "Queries that were given up at their timeout and still run.", abandoned
+        )
         yield _counter("crannog_audit_dropped", "Audit records that were dropped.", service.audit.dropped)
         threads = GaugeMetricFamily(
             "crannog_threads", "Threads that are busy, and calls that wait for one.", labels=["kind", "state"]
@@ -117,6 +121,13 @@ def spark_state(service: Service) -> str:
     from crannog.spark.session import spark_runtime
 
     return spark_runtime(service.settings).state()
+
+
+def spark_abandoned(service: Service) -> int:
+    """Return how many statements go on in Spark after they were given up."""
+    from crannog.spark.session import spark_runtime
+
+    return spark_runtime(service.settings).abandoned()
 
 
 def _gauge(name: str, text: str, value: Any) -> Metric:

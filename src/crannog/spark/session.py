@@ -214,6 +214,11 @@ class SparkRuntime:
         if start is not None and start.guard is not None:
             start.guard.abandon(thread)
 
+    def abandoned(self) -> int:
+        """Return how much work that was given up still runs."""
+        start = self._start
+        return start.guard.abandoned if start is not None and start.guard is not None else 0
+
     def working(self, session: SparkSession, work: Work) -> contextlib.AbstractContextManager[None]:
         """Register work on a session for its guard, if it has one."""
         start = self._start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,15 +51,20 @@ def visitor(browser: Browser, sample_server: tuple[str, EmbeddedLake]) -> Iterat
     found.check()
 
 
-_ALWAYS = {"test_pages_shell.py", "test_pages_sign_in.py", "test_trace_page.py", "test_traces_page.py"}
+_TESTS_BY_DEFAULT = {
+    "test_pages_shell.py": 20,
+    "test_pages_sign_in.py": 9,
+    "test_trace_page.py": 4,
+    "test_traces_page.py": 4,
+}
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave most tests of the other pages to the slow run, so that the default run stays short: of each page one remains."""
-    seen = set()
+    """Leave most tests of single pages to the slow run, so that the default run stays short: the first of each remain."""
+    seen: Counter[str] = Counter()
     for item in items:
-        if item.path.parent == Path(__file__).parent and item.path.name not in _ALWAYS:
-            if item.path in seen:
+        if item.path.parent == Path(__file__).parent:
+            seen[item.path.name] += 1
+            if seen[item.path.name] > _TESTS_BY_DEFAULT.get(item.path.name, 1):
                 item.add_marker(pytest.mark.slow)
-            seen.add(item.path)

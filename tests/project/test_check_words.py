@@ -101,5 +101,7 @@ def test_the_project_is_checked_whole(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_this_project_passes() -> None:
+    """`make lint` checks the same."""
     assert [str(finding) for finding in check_project(Path(__file__).parents[2])] == []

@@ -260,7 +260,7 @@ def staged_file(data: bytes) -> None:
 
     segment = decode(data, path="stage/1.parquet", table_id="table")
     assert segment.rows.num_rows >= 0
-    assert [record.batch_id for record in segment.records] != None
+    assert all(isinstance(record.batch_id, str) for record in segment.records)
 
 
 @target

@@ -555,15 +555,20 @@ def test_failed_work_is_told_and_stays_due(
     with monkeypatch.context() as patch:
         patch.setattr(scheduler_module, "fold", fail)
         scheduler.run_due()
+        assert scheduler._not_before[TASK][1] == 1
+        scheduler._not_before[TASK] = (time.monotonic() + 60, 1)  # the other fold may have outlasted the pause
         assert TASK not in scheduler.run_due(), "the process that failed pauses"
         scheduler_of(lake).run_due()  # another process need not
+        assert "failed" not in caplog.text
+        scheduler._not_before[TASK] = (0.0, 3)
+        scheduler.run_due()
     [failed] = [task for task in lake.tasks() if task["task_name"] == TASK]
-    assert (failed["status"], failed["failures"], failed["completed_at"]) == (IDLE, 2, None)
+    assert (failed["status"], failed["failures"], failed["completed_at"]) == (IDLE, 3, None)
     assert json.loads(failed["last_result"]) == {"error": "Spark is away"}
     assert scheduler.last_error == f"{TASK}: Spark is away"
     conditions = lake.operations.warehouse.conditions
     assert {name: found.message for name, found in conditions.all().items()} == {TASK: "Spark is away"}
-    assert "failed (1 times)" in caplog.text
+    assert "failed (4 times)" in caplog.text, "what lasts is logged"
     assert other.describe()["folded_sequence"] == 1, "other tables are not held up"
     assert TASK in scheduler_of(lake).run_due()
     assert lake.table(NAME).describe()["folded_sequence"] == 1

@@ -6,7 +6,6 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from crannog.api.operations import Operation, Q, R
@@ -43,8 +42,19 @@ class HttpLog(EventLog):
         self._connection = connection or Connection(uri, token or os.environ.get("CRANNOG_TOKEN") or None)
         self._transport = HttpTransport(self._connection)
         if self._owns_connection:
-            with suppress(Forbidden):  # a token may allow to send events and not to read them
-                self.head()  # fails now if there is no log at this address
+            self._check_access()
+
+    def _check_access(self) -> None:
+        """Raise now if there is no log at this address, or the token allows neither to read events nor to send them."""
+        try:
+            self.head()
+        except Forbidden as error:
+            try:
+                self._connection.ask(
+                    "POST", "/builds/events", content=b"[]", headers={"Content-Type": "application/json"}
+                )
+            except Forbidden:
+                raise error from None
 
     def append_events(self, events: Iterable[BuildEvent], *, check_states: bool | None = None) -> list[int]:
         batch = checked_batch(events)

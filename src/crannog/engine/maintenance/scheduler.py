@@ -47,6 +47,7 @@ _LOOK_EVERY_S = 30.0
 _TASKS_AGE_S = 10.0
 _LONGEST_REST_S = 3600.0
 _PRIORITY_SHARE = 0.3
+_LASTING_FAILURES = 4
 
 Work = tuple[str, Callable[[], Any], float]
 """A kind of task, its function (which returns the result for the control table), and the seconds until it is due again."""
@@ -411,7 +412,8 @@ class Scheduler:
                 pause_s = min(_LONGEST_PAUSE_S, self._warehouse.settings.scheduler_tick_s * 2**failures)
                 self._not_before[task] = (time.monotonic() + pause_s, failures)
                 self._warehouse.conditions.note(task, message)
-                if not self._logs_errors and failures & (failures - 1) == 0:  # the 1st, 2nd, 4th, 8th …
+                # The first failure is shown by the one who gets the names of tasks; a lasting one is logged the 4th, 8th, … time.
+                if not self._logs_errors and failures >= _LASTING_FAILURES and failures & (failures - 1) == 0:
                     log.warning("%s failed (%d times), trying again in %.0f s: %s", task, failures, pause_s, message)
                 self._note(f"{task}: {message}")
                 return True

@@ -23,6 +23,7 @@ _MAX_HEAD_BYTES = 1 << 18
 # Bytes of chunks that are not the body: their sizes, their extensions, and the trailers behind the last.
 _MAX_FRAMING_BYTES = 1 << 17
 _MAX_PIPELINED = 64
+_MIN_UNREAD_BYTES = 1 << 26
 
 
 class LimitedProtocol(HttpToolsProtocol):  # type: ignore[misc]
@@ -47,7 +48,8 @@ class LimitedProtocol(HttpToolsProtocol):  # type: ignore[misc]
         super().__init__(**options)
         self._counted = service.connections
         self._stall_s = service.settings.http_stall_s
-        self._max_unread_bytes = service.settings.http_body_bytes
+        # A client that sends too large a body reads the answer when it has sent it: cut off early, it would see a reset.
+        self._max_unread_bytes = max(_MIN_UNREAD_BYTES, 4 * service.settings.http_body_bytes)
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

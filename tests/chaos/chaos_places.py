@@ -57,7 +57,7 @@ class Place:
     is_kept: bool = False
 
     def keep(self) -> None:
-        """Keep the files for whoever looks for the cause of a finding."""
+        """Keep the files, so that the cause of a finding can be looked for."""
         self.is_kept = True
         if self.disk is not None:
             subprocess.run(["cp", "-a", str(self.disk.root), str(self.work / "kept")], check=False)

@@ -154,7 +154,7 @@ class Tokens:
             except FileNotFoundError:
                 continue  # revoked since the listing
             except (ValueError, KeyError, TypeError, RecursionError, CallerError) as error:
-                damaged[name] = f"not a token: {type(error).__name__}"
+                damaged[name] = "not valid JSON" if isinstance(error, json.JSONDecodeError) else "not a token"
             except Unavailable as error:
                 # Of one file it is for its owner to mend, and must not lock out the others.
                 if not isinstance(error.__cause__, PermissionError):
@@ -241,7 +241,9 @@ def _token(data: bytes, name: str) -> Token:
         dt.datetime.fromisoformat(expires) if expires else None,
         content["secret_sha256"],
     )
-    # Under another name it would stand for a token that has its own file; without a time zone it cannot be compared.
-    if token.name != name or not _SHA256.fullmatch(token.secret_sha256) or (expires and not token.expires_at.tzinfo):  # type: ignore[union-attr]
+    # Under another name it would stand for a token that has its own file.
+    if token.name != name or not _SHA256.fullmatch(token.secret_sha256):
         raise ValueError
+    if token.expires_at is not None and token.expires_at.tzinfo is None:
+        raise ValueError  # it cannot be compared with the present time
     return token

@@ -54,7 +54,7 @@ class ProcessLock:
 
 
 def is_held(path: Path) -> bool | None:
-    """Tell whether a process holds the lock of a file; None if that cannot be told, such as without the file."""
+    """Return whether a process holds the lock of a file; None if that is unknown, for example because the file is missing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
